@@ -64,6 +64,10 @@ Effect = Seen | Relist
 """Apply changes in order; send a Relist to the watcher."""
 
 
+_NAMES = {kind: kind.value for kind in Kind}
+"""Asked of an enum each time, they would cost more than all else about `versions`, which each write asks for."""
+
+
 @dataclass(slots=True)
 class _Objects:
     """`known`: the objects of a kind, pods by uid, others by key, with the number of the last listing that shows them.
@@ -156,7 +160,7 @@ class WatchReader:
     @property
     def versions(self) -> dict[str, int]:
         """The highest resourceVersion shown of each kind, in any epoch."""
-        return {kind.value: objects.newest for kind, objects in self._objects.items() if objects.newest}
+        return {_NAMES[kind]: objects.newest for kind, objects in self._objects.items() if objects.newest}
 
     def count(self, kind: Kind) -> int:
         return len(self._objects[kind].known)

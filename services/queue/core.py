@@ -50,6 +50,7 @@ from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, R
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
 from services.queue.scheduling.scheduling_queue import SchedulingQueue, Timeouts
 from shared.cluster.objects import ClusterObjects
+from shared.deadlines import earliest
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.metering import PluginMeter
 from shared.framework.profile import Framework
@@ -196,8 +197,7 @@ class QueueCore:
         deadline = self._queue.next_deadline()
         if self._session.waiting is None:
             return deadline
-        times = (deadline, self._session.wait_ends, self._queue.early_at())
-        return min(time for time in times if time is not None)
+        return earliest(deadline, self._session.wait_ends, self._queue.early_at())
 
     def _sent(self, effect: events.Effect, now: float) -> events.Effect | None:
         """What of the effect is carried out now."""

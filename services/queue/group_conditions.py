@@ -5,10 +5,11 @@ why the last attempt failed; a composite group's, why one of the groups below it
 parents, or otherwise form no tree, say so. The queue sends each change once, and again until the watch shows it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.pod_groups import PodGroups
+from shared.deadlines import earliest
 from shared.errors import InvariantBroken
 from shared.messages.binding import GROUP_INVALID, GROUP_SCHEDULED, GroupNotice
 from shared.messages.limits import CONDITION_SECONDS
@@ -55,15 +56,8 @@ class GroupConditions:
         sent again. `is_last`: the term ends.
         """
         failures, self._failures = self._failures, {}
-        notices: dict[_Key, GroupNotice] = {}
         changed = self._groups.take_changed()
-        for notice in (*self._placed(changed), *self._not_placed(failures.items()), *self._invalid(changed)):
-            notices.setdefault(_key(notice), notice)
-        for key, notice in notices.items():
-            self._unconfirmed.answered(key)
-            self._unconfirmed.sent(key, notice, now)
-            self._sent[key] = notice
-        found = [each for key, each in notices.items() if self._delayed.offer(key, (each.uid, each.reason), each, now)]
+        found = self._newly(changed, failures, now) if changed or failures else []
         found += [each for each in (self._delayed.flush() if is_last else self._delayed.due(now)) if self._is_due(each)]
         for notice in self._unconfirmed.due(now):
             key = _key(notice)
@@ -71,9 +65,20 @@ class GroupConditions:
                 found.append(notice)
         return found
 
+    def _newly(
+        self, changed: Sequence[GroupInfo], failures: Mapping[GroupRef, Outcome], now: float
+    ) -> list[GroupNotice]:
+        notices: dict[_Key, GroupNotice] = {}
+        for notice in (*self._placed(changed), *self._not_placed(failures.items()), *self._invalid(changed)):
+            notices.setdefault(_key(notice), notice)
+        for key, notice in notices.items():
+            self._unconfirmed.answered(key)
+            self._unconfirmed.sent(key, notice, now)
+            self._sent[key] = notice
+        return [each for key, each in notices.items() if self._delayed.offer(key, (each.uid, each.reason), each, now)]
+
     def next_deadline(self) -> float | None:
-        times = (self._unconfirmed.next_deadline(), self._delayed.next_deadline())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._unconfirmed.next_deadline(), self._delayed.next_deadline())
 
     def _placed(self, changed: Iterable[GroupInfo]) -> Iterable[GroupNotice]:
         for group in changed:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
 from services.queue.scheduling.pod_groups import HeldTooLong
+from shared.deadlines import earliest
 from shared.devices.pod_claims import is_left_to_group, other_pods_of
 from shared.errors import InvariantBroken
 from shared.messages.binding import ClaimRelease, Notice
@@ -211,8 +212,7 @@ class UnconfirmedConditions:
         return [(unconfirmed.notice, unconfirmed.repeats >= len(RETRY_DELAYS)) for unconfirmed in due]
 
     def next_deadline(self) -> float | None:
-        times = (self._by_uid.next_deadline(), self._delayed.next_deadline())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._by_uid.next_deadline(), self._delayed.next_deadline())
 
     def validate(self) -> None:
         self._delayed.validate()

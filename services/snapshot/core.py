@@ -50,6 +50,7 @@ from services.snapshot.quiet_deltas import QuietDeltas
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import AttemptKey
 from services.snapshot.state.pending_pods import PendingPods
+from shared.deadlines import earliest
 from shared.errors import MAX_REMEMBERED, ProtocolError
 from shared.messages.binding import OVERDUE, Evicted
 from shared.messages.queue import POD_GONE, ForgottenPod
@@ -166,7 +167,7 @@ class SnapshotCore:
 
     def next_deadline(self) -> float | None:
         cluster = self.cluster
-        deadlines = (
+        return earliest(
             self._ledger.next_due(),
             self.cluster.nominator.next_due(),
             cluster.victims.next_due,
@@ -174,7 +175,6 @@ class SnapshotCore:
             cluster.held.next_deadline,
             self._quiet_deltas.next_deadline,
         )
-        return min((at for at in deadlines if at is not None), default=None)
 
     def _on_report(self, report: BindingReport, now: float) -> list[Effect]:
         outcome = report.outcome

@@ -37,6 +37,7 @@ from services.watcher.events import (
 from services.watcher.kind_state import MAX_REPORTED, KindState
 from services.watcher.partial_objects import Outline, outline, rescue
 from services.watcher.resources import RESOURCES, Change, describe, unreadable
+from shared.deadlines import earliest
 from shared.errors import InvariantBroken
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
 from shared.kube.wire import WatchEvent, version_of
@@ -126,7 +127,7 @@ class WatcherCore:
                 return [*self._publish_updates(), Publish(self._beat())]
 
     def next_deadline(self) -> float | None:
-        return min((at for at in (self._list_at, self._updates_due) if at is not None), default=None)
+        return earliest(self._list_at, self._updates_due)
 
     @property
     def seq(self) -> int:

@@ -20,6 +20,7 @@ from services.worker.state_replica import StateReplica
 from services.worker.supposed_pods import SupposedPods
 from services.worker.table_builder import TableBuilder
 from shared.cluster.nodetable import NodeTable
+from shared.deadlines import earliest
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
 from shared.framework.failures import Failures
@@ -150,8 +151,7 @@ class WorkerCore:
         return effects + self._answer_question(now)
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._resumes_at, self._replica.next_deadline())
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest(self._resumes_at, self._replica.next_deadline())
 
     @property
     def assignment(self) -> tuple[int, int]:

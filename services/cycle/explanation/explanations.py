@@ -11,6 +11,7 @@ from services.cycle.explanation.hints import Hints
 from services.cycle.explanation.journal import Journal
 from services.cycle.explanation.questions import Questions, Shards
 from services.cycle.extenders import Extenders, ExtendersExplained
+from shared.deadlines import earliest
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.explaining import PodExplained, ShardExplained
@@ -45,8 +46,7 @@ class Explanations:
         return self._hints.counts
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._questions.next_deadline(), self._hints.next_deadline())
-        return min((by for by in deadlines if by is not None), default=None)
+        return earliest(self._questions.next_deadline(), self._hints.next_deadline())
 
     def on_asked(self, asked: ExplanationAsked, workers: Shards, min_seq: int, now: float) -> list[Effect]:
         return self._questions.on_asked(asked, workers, min_seq, now)

@@ -111,10 +111,12 @@ class Questions:
 
     def next_deadline(self) -> float | None:
         current = self._current
+        if current is None and not self._waiting:
+            return None
         deadlines = [question.due for question in self._waiting]
         if current is not None:
             deadlines += [current.due] if current.judging else [current.due, current.asked_at + ASK_DEADLINE]
-        return min(deadlines, default=None)
+        return min(deadlines)
 
     def on_asked(self, asked: ExplanationAsked, workers: Shards, min_seq: int, now: float) -> list[Effect]:
         request = asked.request

@@ -21,6 +21,7 @@ from services.cycle.round.gangs import AnyGang
 from services.cycle.round.known_answers import MAX_AHEAD_OF, KnownAnswers
 from services.cycle.round.next_pods import ENOUGH, MAX_POD_BYTES, bytes_in_commit, next_pods
 from services.cycle.round.round import Round
+from shared.deadlines import earliest
 from shared.framework.failures import Failures
 from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Ties
@@ -170,7 +171,7 @@ class RoundRunner:
         return [] if self.current is None else [info.uid for info in self.current.pods]
 
     def next_deadline(self) -> float | None:
-        return min((by for by in (self._asks.next_deadline(), self._extend_by) if by is not None), default=None)
+        return earliest(self._asks.next_deadline(), self._extend_by)
 
     def repeat_asks(self, now: float) -> list[Effect]:
         """Asks late workers again."""

@@ -64,7 +64,9 @@ class Holds:
         return uid in self._deadlines
 
     def next_first_event(self) -> float | None:
-        return next(iter(self._first_events.values()), None)
+        for at in self._first_events.values():
+            return at
+        return None
 
     def next_deadline(self) -> float | None:
         heap = self._heap

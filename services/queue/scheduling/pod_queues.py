@@ -75,8 +75,8 @@ class PodHeap:
             heapify(self._heap)
 
     def first(self) -> QueuedPodInfo | None:
-        while (item := self._top()) is not None:
-            key, number, entry = item
+        while self._line or self._heap:
+            key, number, entry = item = self._top()
             if entry.heap_number != number:
                 self._drop_top(item)
             elif isinstance(entry, QueuedPodInfo):
@@ -116,9 +116,9 @@ class PodHeap:
         else:
             self._line.append(item)
 
-    def _top(self) -> _Item | None:
+    def _top(self) -> _Item:
         if not self._heap:
-            return self._line[0] if self._line else None
+            return self._line[0]
         return min(self._heap[0], self._line[0]) if self._line else self._heap[0]
 
     def _drop_top(self, item: _Item) -> None:
@@ -152,7 +152,9 @@ class PodList:
         del self._pods[info.uid]
 
     def first(self) -> QueuedPodInfo | None:
-        return next(iter(self._pods.values()), None)
+        for info in self._pods.values():
+            return info
+        return None
 
     def __len__(self) -> int:
         return len(self._pods)

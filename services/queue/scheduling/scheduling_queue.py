@@ -37,6 +37,7 @@ from services.queue.scheduling.queue_plugins import QueuePlugins
 from services.queue.scheduling.queued_gang import AttemptResult, QueuedGang
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryHistory, RetryRecord
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
+from shared.deadlines import earliest
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
 from shared.model.objects import Pod
@@ -356,7 +357,7 @@ class SchedulingQueue:
         while (info := self.states.unschedulable.first()) is not None and self._flush_time(info) <= flush:
             moved = info.was_flushed = True
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, TIME_LIMIT)
-        if len(self.events) and self._flushed_at is not None and self._flushed_at < flush:
+        if self._flushed_at is not None and self._flushed_at < flush and len(self.events):
             for info in self.states.gated:
                 if self._flush_time(info) <= flush:
                     moved = info.was_flushed = True
@@ -369,17 +370,22 @@ class SchedulingQueue:
         return ((info.queued_at + self._unschedulable_timeout) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
 
     def next_deadline(self) -> float | None:
-        times = [self.preemptions.next_deadline(), self.conditions.next_deadline()]
-        times += [self.groups.next_deadline(), self.groups.next_first_event(), self.group_conditions.next_deadline()]
+        times = [
+            self.preemptions.next_deadline(),
+            self.conditions.next_deadline(),
+            self.groups.next_deadline(),
+            self.groups.next_first_event(),
+            self.group_conditions.next_deadline(),
+        ]
         times += [
             info.backoff_ends for info in (self.states.backoff.first(), self.states.error_backoff.first()) if info
         ]
         times += [info.deadline for info in (self.states.in_flight.first(), self.states.binding.first()) if info]
         if (oldest := self.states.unschedulable.first()) is not None:
             times.append(self._flush_time(oldest))
-        if len(self.events) and len(self.states.gated) and self._flushed_at is not None:
+        if self._flushed_at is not None and self.states.gated.first() is not None and len(self.events):
             times.append(self._flushed_at + FLUSH_INTERVAL)
-        return min((time for time in times if time is not None), default=None)
+        return earliest(*times)
 
     # Moves
 
