@@ -18,6 +18,8 @@ from shared.errors import UserError
 ROUND_TRIP_SECONDS = 1
 """Seconds for a round trip to NATS when the client closes."""
 HEADERS_BEGIN = b"NATS/1.0\r\n"
+MAX_AT_ONCE = 1 << 16
+"""Bytes that are given to the system without waiting until it has taken them."""
 MAX_REMEMBERED_HEADERS = 256
 """In bytes; longer headers are not ours, and are parsed each time."""
 
@@ -59,6 +61,7 @@ class NatsClient(Client):
 
     def __init__(self, tls: Callable[[], ssl.SSLContext], *, insists: bool) -> None:
         super().__init__()
+        self._will_write = False
         self._tls = tls
         self._insists = insists
 
@@ -76,17 +79,33 @@ class NatsClient(Client):
             raise errors.Error(str(cause)) from cause
 
     def send(self, command: bytes) -> None:
-        """Like `publish`, without waiting and without parsing the command."""
-        assert self._flush_queue is not None
+        """Like `publish`, without waiting and without parsing the command. Those of one turn of the loop are written
+        together.
+        """
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if self._flush_queue.empty():
-            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+        if not self._will_write:
+            self._will_write = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        """Write what is pending. Where that may fail or take long, the client's own task does, which costs more."""
+        self._will_write = False
+        if not self._pending or not self.is_connected:
+            return
+        assert self._transport is not None and self._flush_queue is not None
+        writer: asyncio.StreamWriter = self._transport._io_writer  # type: ignore[attr-defined]
+        is_slow = self._pending_data_size > MAX_AT_ONCE or writer.transport.get_write_buffer_size()
+        if is_slow or writer.is_closing():
+            if self._flush_queue.empty():
+                self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+            return
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        writer.writelines(pending)
 
     def message(self, subject: str, reply_to: str, headers: bytes, body: bytes) -> Msg:
         """As it would be received. `headers`: as they are sent, with their first line."""
-        parsed = self._parse_header_lines(headers[len(HEADERS_BEGIN) :])
-        return Msg(_client=self, subject=subject, reply=reply_to, data=body, headers=parsed)
+        return Msg(_client=self, subject=subject, reply=reply_to, data=body, headers=_parse_sent_headers(headers))
 
     async def flushed(self, patience: float) -> None:
         """Wait until pending data was given to the system, at most `patience`."""
@@ -171,6 +190,11 @@ class NatsClient(Client):
             await super()._process_err(err_msg)
         else:
             await self._process_op_err(errors.Error(f"nats: {err_msg}"))
+
+
+@lru_cache(maxsize=256)
+def _parse_sent_headers(headers: bytes) -> dict[str, str]:
+    return Client._parse_header_lines(headers[len(HEADERS_BEGIN) :])
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from shared.messages.codec import Message, decoder
 from shared.messages.limits import MAX_BYTES
 from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
-from shared.terms import is_possible
+from shared.terms import MAX_AHEAD, is_possible
 
 VERSION = "1"
 VERSION_HEADER = "Flotilla-Version"
@@ -127,7 +127,8 @@ class MessageReader(Generic[M]):
         try:
             check_sense(message)
             for name in self._epochs[type(message)]:
-                if not is_possible(epoch := getattr(message, name), time.time()):
+                epoch = getattr(message, name)
+                if epoch > MAX_AHEAD and not is_possible(epoch, time.time()):
                     raise ProtocolError(f"epoch {epoch} is years ahead")
         except ProtocolError as cause:
             raise RefusedMessage(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None

@@ -115,8 +115,7 @@ Message = (
 M = TypeVar("M", bound=Message)
 
 
-def encode(message: Message) -> bytes:
-    return encode_msgpack(message)
+encode: Callable[[Message], bytes] = encode_msgpack
 
 
 def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:

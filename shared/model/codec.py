@@ -45,14 +45,10 @@ _NODE_DECODER = msgspec.json.Decoder(Node, dec_hook=dec_hook)
 _POD_FROM_MSGPACK = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 
 
-def encode_json(obj: object) -> bytes:
-    """The object as JSON, in the API's names; defaults are left out."""
-    return _JSON_ENCODER.encode(obj)
-
-
-def encode_msgpack(obj: object) -> bytes:
-    """The object as msgpack, in the API's names; defaults are left out."""
-    return _MSGPACK_ENCODER.encode(obj)
+encode_json: Callable[[object], bytes] = _JSON_ENCODER.encode
+"""The object as JSON, in the API's names; defaults are left out."""
+encode_msgpack: Callable[[object], bytes] = _MSGPACK_ENCODER.encode
+"""The object as msgpack, in the API's names; defaults are left out."""
 
 
 def decode_pod(raw: bytes) -> Pod:

@@ -114,8 +114,9 @@ class StoredPod(msgspec.Struct, array_like=True, gc=False):
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 
 
-def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed | ReadPosition | Sequence[str]) -> bytes:
-    return _ENCODER.encode(value)
+encode: Callable[[Node | ClusterObject | PodLoad | LedgerEntry | Committed | ReadPosition | Sequence[str]], bytes] = (
+    _ENCODER.encode
+)
 
 
 def encode_pod(node: str, load: bytes, key: str, started: float | None = None) -> bytes:

@@ -182,7 +182,7 @@ async def test_the_outbox_of_a_hanging_connection_is_bounded_and_dropped() -> No
             proxy.stall()
             for _ in range(20):
                 bus.post("watcher.relist", large)
-            await asyncio.sleep(0)
+            await until(lambda: bus._connection.client.pending_data_size == 0)
             for _ in range(100):
                 bus.post("watcher.relist", large)
             most = bus._connection.client.pending_data_size

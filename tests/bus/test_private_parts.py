@@ -35,7 +35,7 @@ USED = {
     },
     "TcpTransport": {"_io_writer"},
 }
-OURS = {"_insists", "_tls", "_forget_servers_but"}
+OURS = {"_insists", "_tls", "_forget_servers_but", "_will_write", "_write"}
 
 
 def test_the_private_names_of_nats_py_that_we_use_exist() -> None:
