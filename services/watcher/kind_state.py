@@ -66,7 +66,8 @@ class VersionOrder:
     _claim_ends: float | None = None
 
     def reach(self, number: int) -> None:
-        self.newest = max(self.newest, number)
+        if number > self.newest:
+            self.newest = number
 
     def claim(self, number: int) -> None:
         self.claimed = max(self.claimed, number)
@@ -99,8 +100,9 @@ class VersionOrder:
         number = version_number(version)
         if 0 < number < self.floor:
             return False
-        self.floor = max(self.floor, number)
-        self.reach(number)
+        if number:
+            self.floor = number
+            self.reach(number)
         return True
 
 

@@ -1,6 +1,7 @@
 """The watcher's metrics and spans. Traces of pods begin here."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable
 
 from shared.messages.watch import Kind, PodChange, WatchBeat, Watched
 from shared.telemetry.metrics import Metrics
@@ -37,8 +38,11 @@ class WatchMetrics:
             "flotilla_watch_lag_seconds", "From reading a change from the API server to handing it to the bus."
         )
 
-    def count(self, kind: Kind, types: Mapping[str, int]) -> None:
-        for type_, number in types.items():
+    def count(self, kind: Kind, types: Iterable[str]) -> None:
+        counts: defaultdict[str, int] = defaultdict(int)
+        for type_ in types:
+            counts[type_] += 1
+        for type_, number in counts.items():
             self._events.labels(kind, type_).inc(number)
 
 

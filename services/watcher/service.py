@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -225,9 +224,9 @@ class Shell:
             case WatchStarted():
                 self._context.health.clear(RESOURCES[kind].plural)
             case ObjectEvents(events=events):
-                self._metrics.count(kind, Counter(event.type for event in events))
+                self._metrics.count(kind, [event.type for event in events])
             case ListPage(objects=objects):
-                self._metrics.count(kind, {"LISTED": len(objects)})
+                self._metrics.count(kind, ["LISTED"] * len(objects))
             case ListDone():
                 self._metrics.listings.labels(kind).inc()
         began = self._context.clock()

@@ -103,6 +103,10 @@ class NatsClient(Client):
         pending, self._pending, self._pending_data_size = self._pending, [], 0
         writer.writelines(pending)
 
+    def accepts(self, most: int) -> bool:
+        """Whether it is connected, and at most so many bytes are pending."""
+        return self._status == Client.CONNECTED and self._pending_data_size <= most
+
     def message(self, subject: str, reply_to: str, headers: bytes, body: bytes) -> Msg:
         """As it would be received. `headers`: as they are sent, with their first line."""
         return Msg(_client=self, subject=subject, reply=reply_to, data=body, headers=_parse_sent_headers(headers))

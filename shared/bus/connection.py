@@ -67,14 +67,14 @@ class Connection:
         self._on_back = on_back
         self._on_error = on_error
         self._on_away = on_away
-        self._opening = self._open = False
+        self._opening = self.is_open = False
         self._refusals: dict[str, str] = {}
         self._refused: asyncio.Event = asyncio.Event()
         self._last: Exception | None = None
 
     @property
     def connected(self) -> bool:
-        return self._open and self.client.is_connected
+        return self.is_open and self.client.is_connected
 
     async def open(self, patience: float) -> None:
         """Try until a server answers; ClusterError after `patience`.
@@ -96,20 +96,20 @@ class Connection:
             await opening
             if problem := self._too_narrow():
                 raise UserError(problem)
-            self._open = True
+            self.is_open = True
         finally:
             self._opening = False
             for task in (opening, refused):
                 task.cancel()
             await asyncio.gather(opening, refused, return_exceptions=True)
-            if not self._open:
+            if not self.is_open:
                 await self.client.close()
 
     async def close(self) -> None:
         """Messages sent before still arrive if the server works."""
         if self.connected:
             await self.client.round_trip()
-        self._open = False
+        self.is_open = False
         await self.client.close()
 
     async def _connect(self) -> None:
@@ -149,7 +149,7 @@ class Connection:
     async def _heard_error(self, error: Exception) -> None:
         self._last = error
         refusal = self._refusal(error)
-        if self._open:
+        if self.is_open:
             if refusal:
                 self._limited_log.error("refused", "NATS at %s%s", self.client.server, refusal)
             self._on_error(error)
@@ -190,7 +190,7 @@ class Connection:
 
     def _heard(self, what: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         async def heard() -> None:
-            if self._open:
+            if self.is_open:
                 what()
 
         return heard

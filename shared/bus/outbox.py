@@ -40,7 +40,7 @@ class Outbox:
 
         Without a connection nothing is delivered here either: a process without NATS is cut off as a whole.
         """
-        if not self._connection.connected or self._client.pending_data_size > MAX_WAITING:
+        if not (self._connection.is_open and self._client.accepts(MAX_WAITING)):
             self._metrics.dropped(counted_as)
             return Reach.NOBODY
         self._metrics.sent(counted_as).count(len(body))

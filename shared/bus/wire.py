@@ -18,7 +18,7 @@ import msgspec
 from shared.errors import FlotillaError, ProtocolError
 from shared.messages.codec import Message, decoder
 from shared.messages.limits import MAX_BYTES
-from shared.messages.sense import check_sense
+from shared.messages.sense import rule_of
 from shared.telemetry.tracing import TraceContext
 from shared.terms import MAX_AHEAD, is_possible
 
@@ -111,7 +111,10 @@ class MessageReader(Generic[M]):
     def __init__(self, *types: type[M]) -> None:
         self._decode: Callable[[bytes], M] = decoder(*types)
         self._tags = frozenset(type_.__struct_config__.tag for type_ in types)
-        self._epochs = {type_: [name for name in EPOCHS if name in type_.__struct_fields__] for type_ in types}
+        self._checks = {
+            type_: (rule_of(type_), [name for name in EPOCHS if name in type_.__struct_fields__]) for type_ in types
+        }
+        """By type: what makes no sense, and which fields name epochs."""
 
     def read(self, raw: bytes, headers: Mapping[str, str] | None) -> M:
         version = headers.get(VERSION_HEADER) if headers else None
@@ -125,8 +128,10 @@ class MessageReader(Generic[M]):
         except ProtocolError as cause:
             raise self._refused(raw, cause) from None
         try:
-            check_sense(message)
-            for name in self._epochs[type(message)]:
+            rule, epochs = self._checks[type(message)]
+            if rule is not None:
+                rule(message)
+            for name in epochs:
                 epoch = getattr(message, name)
                 if epoch > MAX_AHEAD and not is_possible(epoch, time.time()):
                     raise ProtocolError(f"epoch {epoch} is years ahead")

@@ -27,9 +27,14 @@ MAX_PARTS = 1 << 10
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
+def rule_of(type_: type) -> Callable[[Any], None] | None:
+    """Raises ProtocolError for messages of this type that cannot be true; None if each of them can."""
+    return _RULES.get(type_)
+
+
 def check_sense(message: Any) -> None:
     """Raise ProtocolError if the message cannot be true."""
-    rule = _RULES.get(type(message))
+    rule = rule_of(type(message))
     if rule is not None:
         rule(message)
 

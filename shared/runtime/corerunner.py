@@ -61,16 +61,18 @@ class CoreRunner(Generic[E, F]):
     def feed(self, event: E) -> None:
         if self._closed or self._fault.found:
             return
-        self._events.append(event)
         if self._busy:
+            self._events.append(event)
             return
         self._busy = True
         try:
+            self._handle(event)
             while self._events and not self._fault.found:
                 self._handle(self._events.popleft())
         finally:
             self._busy = False
-        self._arm()
+        if self._tick is not None:
+            self._arm()
 
     def close(self) -> None:
         """Handle no further events."""

@@ -31,6 +31,7 @@ USED = {
         "_reading_task",
         "_send_ping",
         "_server_pool",
+        "_status",
         "_transport",
     },
     "TcpTransport": {"_io_writer"},

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import CommitFault, Effect, NodeSeen, WorkerFault
-from services.snapshot.state.pending_pods import PendingPods
+from services.snapshot.state.pending_pods import MAX_UNUSED, PendingPods
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
@@ -148,7 +148,7 @@ def test_a_pod_with_preemption_policy_never_is_nominated_without_victims() -> No
     assert refusals(effects) == {}
 
 
-def test_pods_of_a_kind_are_known_by_one_entry_until_none_waits() -> None:
+def test_pods_of_a_kind_are_known_by_one_entry() -> None:
     pending = PendingPods()
     changes = [shown(pod(f"p{number}").label({"app": "web"}).request(cpu="1").build()) for number in range(100)]
     for change in changes:
@@ -159,7 +159,23 @@ def test_pods_of_a_kind_are_known_by_one_entry_until_none_waits() -> None:
     for change in changes:
         pending.remove(change.uid)
         pending.validate()
-    assert (len(pending), pending.shapes) == (0, 0)
+    assert (len(pending), pending.shapes) == (0, 2)
+    pending.upsert(changes[0])
+    pending.validate()
+    assert (len(pending), pending.shapes) == (1, 2)
+
+
+def test_of_the_kinds_that_no_pod_has_the_last_ones_are_kept() -> None:
+    pending = PendingPods()
+    waiting = shown(pod("waiting").request(cpu="1").build())
+    pending.upsert(waiting)
+    for number in range(MAX_UNUSED + 2):
+        change = shown(pod("p").request(cpu=str(number + 2)).build())
+        pending.upsert(change)
+        pending.remove(change.uid)
+        pending.validate()
+    assert (len(pending), pending.shapes) == (1, MAX_UNUSED + 1)
+    assert pending.requests(waiting.uid) is not None
 
 
 def with_volume(name: str, volume: Volume) -> Pod:

@@ -4,7 +4,8 @@ Most pods are one of many alike. So only the parts of a pod that its load comes 
 load is computed once for all pods that share them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +28,8 @@ from shared.model.resources import filter_requests
 MAX_GONE = 1 << 14
 """Pods that are remembered as gone: far more than a cycle holds."""
 NOTHING = msgspec.Raw(b"")
+MAX_UNUSED = 1 << 8
+"""Shapes that are kept although no pod has them: where pods come one by one, the next one has one of them."""
 OTHER_REQUESTS = "it requests something else"
 
 
@@ -45,13 +48,12 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     resource_claims: msgspec.Raw = NOTHING
     volumes: list[Volume] = []
 
-    def parts(self) -> Iterator[bytes]:
-        for part in msgspec.structs.astuple(self)[:-1]:
-            yield bytes(part)
+    def parts(self) -> list[bytes]:
+        parts = [*map(bytes, msgspec.structs.astuple(self)[:-1])]
         # Each pod has a volume with its service account's token, under a name of its own, which other pods ignore.
-        for volume in self.volumes:
-            if is_read_by_others(volume):
-                yield encode_msgpack(volume)
+        if self.volumes:
+            parts += [encode_msgpack(volume) for volume in self.volumes if is_read_by_others(volume)]
+        return parts
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -90,6 +92,8 @@ class PendingPods:
     def __init__(self) -> None:
         self._pods: dict[str, _Shape] = {}
         self._shapes: dict[bytes, _Shape] = {}
+        self._unused: OrderedDict[bytes, None] = OrderedDict()
+        """The parts of shapes that no pod has, the one that was left first first."""
         self._claims: dict[str, list[ClaimName]] = {}
         """Of pods that have any."""
         self._differences: dict[tuple[int, int], str] = {}
@@ -120,6 +124,8 @@ class PendingPods:
         self._gone.pop(change.uid, None)
         before = self._pods.get(change.uid)
         if shape is not before:
+            if not shape.pods:
+                del self._unused[shape.parts]
             shape.pods += 1
             self._pods[change.uid] = shape
             if before is not None:
@@ -176,12 +182,13 @@ class PendingPods:
         counted: dict[bytes, int] = {}
         for shape in self._pods.values():
             counted[shape.parts] = counted.get(shape.parts, 0) + 1
-        if counted != {parts: shape.pods for parts, shape in self._shapes.items()}:
+        counted |= dict.fromkeys(self._unused, 0)
+        if counted != {parts: shape.pods for parts, shape in self._shapes.items()} or len(self._unused) > MAX_UNUSED:
             raise InvariantBroken("the pods of each shape are miscounted")
 
     def _shape_of(self, change: PodChange, body: _Body) -> _Shape:
         status, spec = body.status, body.spec
-        names_claims = any(volume.ephemeral is not None for volume in spec.volumes)
+        names_claims = bool(spec.volumes) and any(volume.ephemeral is not None for volume in spec.volumes)
         parts = b"\0".join(
             (
                 change.namespace.encode(),
@@ -199,12 +206,18 @@ class PendingPods:
             never = pod.spec.preemption_policy == "Never"
             shape = _Shape(parts, load_of(pod), filter_requests(pod), pod.spec.scheduler_name, never)
             self._shapes[parts] = shape
+            self._keep_unused(shape)
         return shape
 
     def _drop(self, shape: _Shape) -> None:
         shape.pods -= 1
         if not shape.pods:
-            del self._shapes[shape.parts]
+            self._keep_unused(shape)
+
+    def _keep_unused(self, shape: _Shape) -> None:
+        self._unused[shape.parts] = None
+        if len(self._unused) > MAX_UNUSED:
+            del self._shapes[self._unused.popitem(last=False)[0]]
 
 
 def _claims_of(change: PodChange, body: _Body) -> list[ClaimName]:

@@ -23,8 +23,9 @@ class ClaimUsers:
     volumes: Counter[str] = field(default_factory=Counter)
 
     def add(self, pod: Pod) -> None:
-        self._users.update(_named(pod))
-        self.volumes.update(volume_claims(pod))
+        for users, claims in ((self._users, _named(pod)), (self.volumes, volume_claims(pod))):
+            for key in claims:
+                users[key] += 1
 
     def remove(self, pod: Pod) -> None:
         for users, claims in ((self._users, _named(pod)), (self.volumes, volume_claims(pod))):
