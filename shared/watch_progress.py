@@ -20,7 +20,6 @@ CHANGE_BYTES = 200
 """Approximate size of a change without its body."""
 POD_BYTES = 100
 """Approximate size of one of pods that are alike."""
-_WITH_BODY = (PodChange, NodeChange, ObjectChange, AlikePods)
 
 
 def size_of(message: Watched) -> int:
@@ -30,9 +29,14 @@ def size_of(message: Watched) -> int:
 
 def size_of_all(changes: Sequence[WatchChange]) -> int:
     """Approximate bytes of a message with these changes."""
-    bodies = [change.body for change in changes if isinstance(change, _WITH_BODY)]
-    alike = sum(len(change.pods) for change in changes if isinstance(change, AlikePods))
-    return CHANGE_BYTES * len(changes) + POD_BYTES * alike + sum(map(len, bodies))
+    size = CHANGE_BYTES * len(changes)
+    for change in changes:
+        match change:
+            case PodChange(body=body) | NodeChange(body=body) | ObjectChange(body=body):
+                size += len(body)
+            case AlikePods(body=body, pods=pods):
+                size += len(body) + POD_BYTES * len(pods)
+    return size
 
 
 class Progress:

@@ -333,6 +333,8 @@ class ConflictCounts:
         A gang loses as a whole, without its members that are gone.
         """
         nominations = list(nominations)
+        if not (nominations and conflicts):
+            return {}
         of_gangs = {each.gang: each.info for each in nominations if each.gang and each.info.uid in conflicts}
         tired = {gang: self._status(info, held) for gang, info in of_gangs.items()}
         found: dict[str, Status | None] = {}

@@ -138,8 +138,9 @@ class QueueCore:
         queue.events.clear_cache()
         effects = self._dispatch(event, now)
         queue.settle_groups(now)
-        effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
-        effects += [first_held_notice(held) for held in queue.groups.first_events(now)]
+        if queue.groups.has_held:
+            effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
+            effects += [first_held_notice(held) for held in queue.groups.first_events(now)]
         effects = [sent for effect in effects if (sent := self._sent(effect, now)) is not None]
         is_last = isinstance(event, events.TermEnds)
         effects += queue.group_conditions.take(now, is_last=is_last)

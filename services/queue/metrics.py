@@ -137,10 +137,10 @@ class QueueMetrics:
     def handled(self, labels: Sequence[str], seconds: float) -> None:
         """`seconds`: for all of them together."""
         counts: defaultdict[str, int] = defaultdict(int)
-        for label in labels:
-            counts[label] += 1
-        for label, count in counts.items():
-            self._handling.labels(label).observe(seconds / len(labels), count)
+        for each in labels:
+            counts[each] += 1
+        for each, count in counts.items():
+            self._handling.labels(each).observe(seconds / len(labels), count)
 
     def ended(self, ended: PodEnded) -> None:
         """Ignores pods that were bound without an attempt of ours."""

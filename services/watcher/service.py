@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -210,9 +211,7 @@ class Shell:
     # Input
 
     def _listwatch(self, client: KubeClient, resource: WatchedResource) -> ListWatch:
-        async def hear(said: ListWatchEvent) -> None:
-            await self._hear(resource.kind, said)
-
+        hear = partial(self._hear, resource.kind)
         others = resource.older_paths
         return ListWatch(client, resource.path, hear, random.Random(), selector=resource.selector, others=others)
 

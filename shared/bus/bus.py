@@ -207,6 +207,7 @@ class Bus:
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
         try:
             reach = self._outbox.send(
+                self._outbox.full_subject(subject),
                 subject,
                 headers_for(message, trace, self.pipeline.id, self._gates),
                 self._body(subject, message),
@@ -237,10 +238,7 @@ class Bus:
                 return
             body, unsent = b"", str(cause)
         headers = headers_for(message, trace, self.pipeline.id, self._gates, unsent)
-        if inbox:
-            self._outbox.send_to(inbox, REPLY, headers, body)
-        else:
-            self._outbox.send(subject, headers, body)
+        self._outbox.send(inbox or self._outbox.full_subject(subject), subject, headers, body)
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)

@@ -49,14 +49,9 @@ class BusMetrics:
         self._latency = metrics.histogram(
             "flotilla_bus_request_duration_seconds", "From a request to its reply.", ("subject",)
         )
-        self._received = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "in", pattern(subject)))
-        self._sent = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "out", pattern(subject)))
-
-    def received(self, subject: str) -> Traffic:
-        return self._received(subject)
-
-    def sent(self, subject: str) -> Traffic:
-        return self._sent(subject)
+        self.received = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "in", pattern(subject)))
+        """The traffic of a subject."""
+        self.sent = lru_cache(maxsize=1024)(lambda subject: Traffic(self, "out", pattern(subject)))
 
     def refused(self, subject: str, refusal: Refusal) -> None:
         self._refused.labels(pattern(subject), refusal).inc()

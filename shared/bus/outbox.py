@@ -26,17 +26,11 @@ class Outbox:
         self._local = link.local
         self._metrics = metrics
         self._prefix = prefix
-        self._full_subject = lru_cache(maxsize=MAX_SUBJECTS)(self._checked)
+        self.full_subject = lru_cache(maxsize=MAX_SUBJECTS)(self._checked)
+        """The subject with the prefix; ProtocolError if it is invalid."""
 
-    def send(self, subject: str, headers: bytes, body: bytes, reply_to: str = "") -> Reach:
-        """Drop and count the message without a connection or room; ProtocolError if the subject is invalid.
-
-        Returns who has got it in this process.
-        """
-        return self.send_to(self._full_subject(subject), subject, headers, body, reply_to)
-
-    def send_to(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> Reach:
-        """Like `send`, for a subject known to be valid.
+    def send(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> Reach:
+        """Drop and count the message without a connection or room. Returns who has got it in this process.
 
         Without a connection nothing is delivered here either: a process without NATS is cut off as a whole.
         """
@@ -53,7 +47,7 @@ class Outbox:
 
     async def room(self, patience: float) -> None:
         """Wait until there is room, at most `patience`."""
-        if self._connection.connected and self._client.pending_data_size > CROWDED:
+        if self._connection.is_open and not self._client.accepts(CROWDED):
             await self._client.flushed(patience)
 
     def clear(self) -> None:

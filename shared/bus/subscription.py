@@ -157,7 +157,8 @@ class Subscription(Generic[M]):
             self._fault.report(f"{self.subject}: reading a message", cause)
             return None
         try:
-            handling = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
+            reply_to = msg.reply if msg.reply and msg.reply.startswith(self._inboxes) else ""
+            handling = self._handler(message, Envelope(msg.headers or {}, reply_to, self._send))
         except (Exception, asyncio.CancelledError) as cause:
             self._report(message, cause)
             return None
@@ -175,9 +176,6 @@ class Subscription(Generic[M]):
             self._report(message, cause)
         self._handling = None
         self._work()
-
-    def _inbox(self, msg: Msg) -> str:
-        return msg.reply if msg.reply.startswith(self._inboxes) else ""
 
     def overflowed(self) -> None:
         self._metrics.overflowed(self.subject)

@@ -38,6 +38,8 @@ class named:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, trace: object) -> None:
+        if cause is None:
+            return
         if isinstance(cause, Exception) and not isinstance(cause, InvalidObject | PluginError | PluginFailed):
             raise PluginFailed(self._plugin.name, self._method, repr(cause)) from cause
 

@@ -24,7 +24,7 @@ _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 def dec_hook(type_: type, obj: object) -> object:
     if type_ is Quantity or type_ is QuantityText:
-        if isinstance(obj, _WRITTEN_AS) and not isinstance(obj, bool):
+        if isinstance(obj, _WRITTEN_AS) and type(obj) is not bool:
             quantity = parse_quantity(obj)
             return quantity if type_ is Quantity else QuantityText(obj)
         raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
@@ -33,7 +33,7 @@ def dec_hook(type_: type, obj: object) -> object:
 
 def enc_hook(obj: object) -> object:
     """Encodes our own types for msgspec: a quantity as text that parses back to it."""
-    if isinstance(obj, _QUANTITIES):
+    if type(obj) in _QUANTITIES:
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
 

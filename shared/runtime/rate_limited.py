@@ -65,6 +65,8 @@ class RateLimited(Generic[K, V]):
 
     def due(self, now: float) -> list[V]:
         """The values whose time has come; they have passed."""
+        if not self._dues:
+            return []
         found: list[V] = []
         while (at := self.next_deadline()) is not None and at <= now:
             _, key = heapq.heappop(self._dues)

@@ -46,7 +46,7 @@ class Counter(Collector):
 
     def inc(self, amount: float = 1.0) -> None:
         """Without labels."""
-        self._all.inc(amount)
+        self._all.value += amount
 
     def describe(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(self._name, self._help, labels=self._labels)

@@ -5,7 +5,7 @@ ask --all answered--> settle: every class judged by the merged summary? --yes-->
  +---------------------------------+
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -67,8 +67,10 @@ class Round:
         self.classes: dict[str, PodInfo] = {}
         """A pod of each class."""
         self.nominated = NominatedPods(pods)
+        self._counts: defaultdict[str, int] = defaultdict(int)
         for info in pods:
             self.classes.setdefault(info.class_id, info)
+            self._counts[info.class_id] += 1
         self.asked = dict(self.classes)
         """Likewise, also of classes that workers are asked about in advance."""
         self.open = set(self.asked)
@@ -78,7 +80,6 @@ class Round:
         self.asked_keys: tuple[str, ...] = ()
         """The labels whose values workers were last asked for."""
         self._cache = cache
-        self._counts = Counter(info.class_id for info in pods)
         self._guesses: dict[str, tuple[Summary | None, bool]] = {}
         """The guesses of the present ask, and whether each is borrowed from another class."""
         self._topologies = cache.topologies(self.classes)

@@ -317,6 +317,10 @@ class PodGroups:
 
     # Owners of held members
 
+    @property
+    def has_held(self) -> bool:
+        return bool(self._holds.since)
+
     def held_too_long(self, now: float) -> list[HeldTooLong]:
         """Members whose owners are to be notified, once for each time that they are held."""
         return [self._held_too_long(uid, now) for uid in self._holds.overdue(now)]

@@ -373,10 +373,10 @@ class SchedulingQueue:
         times = [
             self.preemptions.next_deadline(),
             self.conditions.next_deadline(),
-            self.groups.next_deadline(),
-            self.groups.next_first_event(),
             self.group_conditions.next_deadline(),
         ]
+        if self.groups.has_held:
+            times += (self.groups.next_deadline(), self.groups.next_first_event())
         times += [
             info.backoff_ends for info in (self.states.backoff.first(), self.states.error_backoff.first()) if info
         ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from services.snapshot.events import FenceClaims
 from services.snapshot.state.object_overlay import LINGER_SECONDS, ObjectOverlay
-from shared.messages.state import LedgerEntry
+from shared.messages.state import LedgerEntry, held_uid
 
 
 class HeldDevices:
@@ -30,9 +30,9 @@ class HeldDevices:
 
     def hold(self, entry: LedgerEntry) -> LedgerEntry | None:
         """What is to be stored if the watch does not show all allocations of the attempt."""
-        held = entry.hold()
-        if not self._objects.hold(entry.uid, held.uid):
+        if not self._objects.hold(entry.uid, held_uid(entry.uid, entry.attempt)):
             return None
+        held = entry.hold()
         self._entries[held.uid] = held
         return held
 
