@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, error
 from services.binder import events, extension_points
 from services.binder.attempts import Attempt, Attempts, AttemptState, Finished, Identity, LookUpReason, NominationState
-from services.binder.extension_points import Failure, failure
+from services.binder.extension_points import Durations, Failure, failure
 from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
@@ -58,6 +58,7 @@ class BindSteps:
         extenders: Iterable[ExtenderConfig],
         meter: PluginMeter,
         clock: Callable[[], float],
+        durations: Durations,
         begin_next: Callable[[Attempt, float], None],
         date: Callable[[float], float],
         nominates: bool,
@@ -72,6 +73,7 @@ class BindSteps:
         self._extenders = in_order(extenders)
         self._meter = meter
         self._clock = clock
+        self._durations = durations
         self._begin_next = begin_next
         self._date = date
         self._nominates = nominates
@@ -369,17 +371,16 @@ class BindSteps:
         self._attempts.remember(order.uid, Finished(Identity(order.epoch, order.attempt), outcome))
 
     def point_finished(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
-        name = extension_points.NAMES[point]
-        self._effects.append(events.PointFinished(name, code, attempt.framework.name, self._clock() - began))
+        labels = extension_points.NAMES[point], code, attempt.framework.name
+        self._durations.of_points[labels].append(self._clock() - began)
 
     def _pre_bind_plugin_finished(self, plugin: str, code: Code, seconds: float) -> None:
-        self._effects.append(events.PluginFinished(plugin, PRE_BIND, code, seconds))
+        self._durations.of_plugins[plugin, PRE_BIND, code].append(seconds)
 
     def _bind_finished(self, attempt: Attempt, code: Code) -> None:
         self.point_finished(attempt, ExtensionPoint.BIND, code, attempt.point_began)
         if attempt.plugin:
-            seconds = self._clock() - attempt.point_began
-            self._effects.append(events.PluginFinished(attempt.plugin, BIND, code, seconds))
+            self._durations.of_plugins[attempt.plugin, BIND, code].append(self._clock() - attempt.point_began)
 
     def activate(self, attempt: Attempt) -> None:
         """Has the queue retry the pods that plugins have named so far."""

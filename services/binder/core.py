@@ -47,7 +47,7 @@ from services.binder.attempts import (
     Finished,
 )
 from services.binder.bind_steps import BEFORE_BIND, BindSteps
-from services.binder.extension_points import Failure, PermitWait, failure
+from services.binder.extension_points import Durations, Failure, PermitWait, failure
 from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
@@ -112,6 +112,7 @@ class BinderCore:
         self._effects: list[events.Effect] = []
         self.meter = PluginMeter(clock)
         """Times plugins at Reserve, Permit, Unreserve and PostBind."""
+        self.durations = Durations()
         self._steps = BindSteps(
             self._attempts,
             self._reports,
@@ -119,6 +120,7 @@ class BinderCore:
             extenders,
             self.meter,
             clock,
+            self.durations,
             self._begin_queued,
             date,
             nominates,

@@ -216,24 +216,6 @@ class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class PointFinished(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: an extension point with at least one plugin has run; API calls are included."""
-
-    point: str
-    code: Code
-    profile: str
-    seconds: float
-
-
-class PluginFinished(msgspec.Struct, frozen=True, gc=False):
-    """Effect: for metrics: a plugin has run at an extension point, with its API calls."""
-
-    plugin: str
-    point: str
-    code: Code
-    seconds: float
-
-
 class PermitWaitEnded(msgspec.Struct, frozen=True, gc=False):
     """Effect: for metrics."""
 
@@ -281,8 +263,6 @@ Effect = (
     | NameTaken
     | Problem
     | AttemptEnded
-    | PointFinished
-    | PluginFinished
     | PermitWaitEnded
     | PermitHeard
     | DeviceWaitEnded

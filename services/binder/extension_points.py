@@ -3,6 +3,7 @@
 A plugin that raises has failed: that is an error of its pod, never of the binder. Messages are kube-scheduler's.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 
 import msgspec
@@ -60,6 +61,17 @@ def failure(point: ExtensionPoint, status: Status) -> Failure:
         return Failure(reasons, UNSCHEDULABLE, status.code, plugin=status.plugin)
     message = unfit_message(1, None, [Rejections(status, 1)])
     return Failure(message, UNSCHEDULABLE, status.code, plugin=status.plugin, rejected=True)
+
+
+class Durations:
+    """Seconds that extension points and plugins took, API calls included, until the shell reads and clears them.
+
+    By the labels of their metrics: the point, its result and the profile; the plugin, the point and its result.
+    """
+
+    def __init__(self) -> None:
+        self.of_points: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+        self.of_plugins: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
 
 
 class PermitWait:

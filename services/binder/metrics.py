@@ -8,12 +8,11 @@ from services.binder.events import (
     DeviceWaitEnded,
     Done,
     PermitWaitEnded,
-    PluginFinished,
-    PointFinished,
     Refused,
     Result,
 )
 from services.binder.eviction_state import EvictionEnded
+from services.binder.extension_points import Durations
 from shared.framework.metering import PluginMeter
 from shared.kube.event_writer import EventMetrics
 from shared.plugins.devices.pre_bind import ClaimCreated
@@ -88,11 +87,11 @@ class BinderMetrics:
         self._calls: dict[type[Result], Sum] = {kind: calls.labels(kind.__name__.lower()) for kind in (Done, Refused)}
         self._unknown = calls.labels("unknown")
 
-    def point_finished(self, finished: PointFinished) -> None:
-        self._points.labels(finished.point, finished.code, finished.profile).observe(finished.seconds)
-
-    def plugin_finished(self, finished: PluginFinished) -> None:
-        self._plugins.labels(finished.plugin, finished.point, finished.code).observe(finished.seconds)
+    def took(self, durations: Durations) -> None:
+        for histogram, seconds_of in ((self._points, durations.of_points), (self._plugins, durations.of_plugins)):
+            for labels, seconds in seconds_of.items():
+                histogram.labels(*labels).observe_all(seconds)
+            seconds_of.clear()
 
     def plugins_timed(self, meter: PluginMeter) -> None:
         """At points where plugins make no calls."""

@@ -274,13 +274,10 @@ class Shell:
                     self._calls.put(effect, ahead=effect.continues)
             case events.ActivatePods(uids=uids):
                 self._bus.post(subjects.QUEUE_ACTIVATE, Activate(uids))
-            case events.PluginFinished():
-                self._metrics.plugin_finished(effect)
-            case events.PointFinished():
-                self._metrics.point_finished(effect)
             case events.AttemptEnded():
                 self._on_ended(effect)
             case BindingOutcomes():
+                self._metrics.took(self._core.durations)
                 self._reports.put(effect)
             case Recalled():
                 self._bus.post(subjects.SNAPSHOT_BOUND, effect)
@@ -322,6 +319,7 @@ class Shell:
         context = self._context
         self._metrics.held.set(self._core.held)
         self._metrics.plugins_timed(self._core.meter)
+        self._metrics.took(self._core.durations)
         message = BinderBeat(
             context.name,
             self._core.incarnation,

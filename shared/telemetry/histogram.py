@@ -29,6 +29,12 @@ class Observations:
         self.counts[bisect_left(self._bounds, value)] += times
         self.sum += value * times
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        counts, bounds = self.counts, self._bounds
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self.sum += sum(values)
+
 
 class Histogram(Collector):
     """`labels` names them; without any there is one set of observations, which exists from the start."""

@@ -9,13 +9,12 @@ from services.binder.events import (
     AttemptEnded,
     Call,
     Done,
-    PointFinished,
     Problem,
     Refused,
     Result,
     TellOwner,
 )
-from tests.binder.support import Script, api_call, binding_framework, one, only, told
+from tests.binder.support import PROFILE, Script, api_call, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 
 REFUSED = Refused(0, "no rights")
@@ -183,11 +182,11 @@ def test_points_with_plugins_are_measured(result: Result, code: Code) -> None:
     call = one(Call, script.answer(call))
     script.now += 0.25
     script.answer(call, result)
-    took = [(took.point, took.code, took.seconds) for took in only(PointFinished, script.effects)]
-    assert took[:4] == [
-        ("Reserve", Code.SUCCESS, 0.0),
-        ("Permit", Code.SUCCESS, 0.0),
-        ("PreBind", Code.SUCCESS, 0.5),
-        ("Bind", code, 0.25),
-    ]
-    assert [point for point, _, _ in took[4:]] == (["PostBind"] if code is Code.SUCCESS else [])
+    durations = script.core.durations
+    assert durations.of_points == {
+        ("Reserve", Code.SUCCESS, PROFILE): [0.0],
+        ("Permit", Code.SUCCESS, PROFILE): [0.0],
+        ("PreBind", Code.SUCCESS, PROFILE): [0.5],
+        ("Bind", code, PROFILE): [0.25],
+    } | ({("PostBind", Code.SUCCESS, PROFILE): [0.0]} if code is Code.SUCCESS else {})
+    assert durations.of_plugins["DefaultBinder", "Bind", code] == [0.25]
