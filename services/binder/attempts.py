@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from flotilla.plugin import BindingState
 from services.binder.events import ExtenderBinding
@@ -117,9 +119,9 @@ class LookUpReason:
     look_at: float = math.inf
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     order: BindingOrder
+    uid: str
     framework: Framework
     cycle: BindingState
     began: float
@@ -138,7 +140,7 @@ class Attempt:
     """Set while an extender is to bind the pod."""
     reserved: bool = False
     permit: PermitWait | None = None
-    early_permits: list[PermitAnswer] = field(default_factory=list)
+    early_permits: list[PermitAnswer] = []
     """That came before it began to wait, in their order."""
     pre_bind: Steps | None = None
     prepared_from: float = 0.0
@@ -152,7 +154,7 @@ class Attempt:
     devices_awaited_from: float = 0.0
     """When the wait for binding conditions of its devices began."""
     look_up: LookUpReason | None = None
-    transitions: list[tuple[float, AttemptState]] = field(default_factory=list)
+    transitions: list[tuple[float, AttemptState]] = []
 
     @staticmethod
     def of(order: BindingOrder, framework: Framework, now: float) -> "Attempt":
@@ -160,11 +162,7 @@ class Attempt:
         cycle = BindingState(assignment.pod or _outline(assignment))
         if assignment.volumes is not None:
             cycle[DECISION] = assignment.volumes
-        return Attempt(order, framework, cycle, now, now + order.window, order.window)
-
-    @property
-    def uid(self) -> str:
-        return self.order.uid
+        return Attempt(order, assignment.uid, framework, cycle, now, now + order.window, order.window)
 
     @property
     def identity(self) -> Identity:
@@ -255,12 +253,10 @@ class Attempts:
 
     def knows(self, order: BindingOrder) -> bool:
         """Whether this attempt or a newer one for the pod is or was here."""
+        uid = order.uid
+        known = (self._current.get(uid), self._queued.get(uid), self._finished.get(uid))
         identity = Identity(order.epoch, order.attempt)
-        for attempt in (self._current.get(order.uid), self._queued.get(order.uid)):
-            if attempt is not None and _repeats(identity, attempt.identity):
-                return True
-        finished = self._finished.get(order.uid)
-        return finished is not None and _repeats(identity, finished.identity)
+        return any(_repeats(identity, attempt.identity) for attempt in known if attempt is not None)
 
     def outcome(self, order: BindingOrder) -> BindingOutcome | None:
         """The reported outcome of this attempt, if it is remembered."""

@@ -26,7 +26,7 @@ from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.framework.metering import POST_BIND, UNRESERVE, PluginMeter
 from shared.messages.binding import LONGEST_WAIT, OVERDUE, BindingOutcome
-from shared.messages.state import BindingOrder
+from shared.messages.state import Assignment, BindingOrder
 from shared.model.objects import Pod
 from shared.plugins.devices.pre_bind import DEVICES, ClaimCreated, DevicesToBind, WaitBegan, WaitEnded
 
@@ -115,7 +115,8 @@ class BindSteps:
         if attempt.nomination is NominationState.UNDER_WAY:
             attempt.move(AttemptState.PREPARING, now)
             return
-        if attempt.nominated_version not in ("", attempt.order.version):
+        version = attempt.order.assignment.version
+        if attempt.nominated_version not in ("", version):
             reason = LookUpReason(NO_ORDER, "", FIRST_PAUSE, renews=True, before_pre_bind=True)
             self._wait_for_order(attempt, reason, now)
             return
@@ -124,7 +125,7 @@ class BindSteps:
             return
         attempt.point_began = self._clock()
         attempt.prepared_from = now
-        attempt.cycle.pod = _at_version(attempt.cycle.pod, attempt.order.version)
+        attempt.cycle.pod = _at_version(attempt.cycle.pod, version)
         devices = attempt.order.assignment.devices
         if devices is not None:
             attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
@@ -197,7 +198,7 @@ class BindSteps:
             request = bind_request(of.namespace, of.name, of.uid, of.node)
             attempt.extender = events.ExtenderBinding(extender, request)
             self._call(attempt, AttemptState.BINDING, "", attempt.extender, now)
-        elif not attempt.order.version:
+        elif not of.version:
             self._begin_look_up(attempt, LookUpReason(NO_VERSION, "", FIRST_PAUSE, renews=True), now)
         else:
             self._run_bind(attempt, now)
@@ -239,8 +240,8 @@ class BindSteps:
         attempt.step += 1
         order, binds = attempt.order, state is AttemptState.BINDING
         if binds and isinstance(call, ApiCall):
-            call = _with_precondition(call, order)
-        self._effects.append(events.Call(order.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
+            call = _with_precondition(call, order.assignment)
+        self._effects.append(events.Call(attempt.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
 
     def on_called(self, called: events.Called, now: float) -> None:
         attempt = self._attempts.find(called.uid, called.attempt)
@@ -329,18 +330,18 @@ class BindSteps:
 
     def _finish(self, attempt: Attempt, now: float) -> None:
         """The pod is bound."""
-        order = attempt.order
+        order, of = attempt.order, attempt.order.assignment
         self._bind_finished(attempt, Code.SUCCESS)
         if attempt.framework.post_bind:
             began = self._clock()
             errors = extension_points.post_bind(
-                attempt.framework, attempt.cycle, order.node, self._meter.of_pod(POST_BIND)
+                attempt.framework, attempt.cycle, of.node, self._meter.of_pod(POST_BIND)
             )
             self.point_finished(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._log(attempt, errors)
         self.activate(attempt)
-        self._effects.append(events.TellOwner(order, f"Successfully assigned {order.key} to {order.node}"))
-        outcome = BindingOutcome(order.uid, order.attempt, version=order.version)
+        self._effects.append(events.TellOwner(order, f"Successfully assigned {of.key} to {of.node}"))
+        outcome = BindingOutcome(of.uid, order.attempt, version=of.version)
         self._end(attempt, AttemptState.BOUND, "", outcome, now)
 
     def fail(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
@@ -438,12 +439,12 @@ def _at_version(pod: Pod, version: str) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, resource_version=version))
 
 
-def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
+def _with_precondition(call: ApiCall, of: Assignment) -> ApiCall:
     """Makes a Binding, whichever plugin wants it, land only on the pod and version that the order names."""
     if not call.path.endswith(BINDING_PATH):
         return call
-    metadata = {**(call.body.get("metadata") or {}), "uid": order.uid, "resourceVersion": order.version}
-    return replace(call, body={**call.body, "metadata": metadata})
+    metadata = {**(call.body.get("metadata") or {}), "uid": of.uid, "resourceVersion": of.version}
+    return ApiCall(call.method, call.path, {**call.body, "metadata": metadata})
 
 
 def _reason_of(attempt: Attempt) -> LookUpReason:

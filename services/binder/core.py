@@ -300,7 +300,7 @@ class BinderCore:
             self._steps.expire(attempt, now)
 
     def _begin(self, attempt: Attempt, now: float) -> None:
-        steps, framework, node = self._steps, attempt.framework, attempt.order.node
+        steps, framework, node = self._steps, attempt.framework, attempt.order.assignment.node
         self._attempts.make_current(attempt)
         meter = self.meter.of_pod(RESERVE)
         if framework.reserve:

@@ -70,3 +70,13 @@ def test_a_histogram_without_labels_exists_from_the_start() -> None:
 def test_a_histogram_refuses_another_number_of_labels() -> None:
     with pytest.raises(ValueError, match="labels"):
         Metrics().histogram("flotilla_x_seconds", "X.", ("who",)).labels("a", "b")
+
+
+@given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.integers(-5, 1000)), max_size=30))
+def test_values_that_are_observed_together_count_like_single_ones(values: list[float]) -> None:
+    together, singly = Metrics(), Metrics()
+    together.histogram("flotilla_x_seconds", "X.", ("who",), BOUNDS).labels("a").observe_all(values)
+    histogram = singly.histogram("flotilla_x_seconds", "X.", ("who",), BOUNDS).labels("a")
+    for value in values:
+        histogram.observe(value)
+    assert of_x(together.exposition()) == of_x(singly.exposition())
