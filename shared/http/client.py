@@ -206,7 +206,8 @@ class HttpClient:
         while True:
             waiter = self._pool.lost() if connection is None else self._pool.give_back(connection, now)
             if waiter is None:
-                self._arm()
+                if self._timer is None:
+                    self._arm()
                 return
             if not waiter.done():
                 waiter.set_result(connection)
@@ -224,7 +225,7 @@ class HttpClient:
     # Idle connections
 
     def _arm(self) -> None:
-        if self._timer is None and not self._closed:
+        if not self._closed:
             expires = self._pool.expires_at()
             if expires is not None:
                 self._timer = self._loop.call_at(expires, self._close_idle)

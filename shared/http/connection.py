@@ -123,7 +123,8 @@ class Connection(asyncio.Protocol):
     def _begin(self, limit: int, *, streams: bool) -> None:
         self.uses += 1
         self._streams = streams
-        self._resume()
+        if self._paused:
+            self._resume()
         self._parser.begin(limit)
 
     def _write(self, request: bytes) -> None:

@@ -97,7 +97,7 @@ class KubeClient:
         self._calls = None if telemetry is None else CallMetrics(telemetry.metrics)
         self._heads: dict[str, bytes] = {}
         """Headers as bytes, by the content type."""
-        self._heads_of: str | None = None
+        self._heads_of = access.generation
         server = Address.of(access.server)
         proxy = None if access.proxy is None else Address.of(access.proxy)
         # compression costs the server more than the network saves
@@ -364,10 +364,10 @@ class KubeClient:
     def _head(self, content_type: str) -> bytes:
         """The headers with the present credentials; new connections use their certificate."""
         access = self._access
-        self._http.use(access.tls)
-        if self._heads_of != access.authorization:
+        if self._heads_of != access.generation:
+            self._http.use(access.tls)
             self._heads.clear()
-            self._heads_of = access.authorization
+            self._heads_of = access.generation
         head = self._heads.get(content_type)
         if head is None:
             fields = {"Content-Type": content_type}

@@ -1,7 +1,6 @@
 """Calls to the API server: results, retries, our own rate limit, and metrics under client-go's names."""
 
 import random
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -55,8 +54,7 @@ class StatusBody(msgspec.Struct):
 STATUS = msgspec.json.Decoder(StatusBody)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResponse:
+class ApiResponse(msgspec.Struct, frozen=True, gc=False):
     """An HTTP response. `retry_after`: seconds, if the server named them."""
 
     status: int
@@ -76,8 +74,7 @@ class ApiResponse:
             return one_line(self.body[:200].decode(errors="replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(msgspec.Struct, frozen=True, gc=False):
     """`status`: the HTTP status, 0 without an answer. `message`: the error on one line, empty on success."""
 
     outcome: CallOutcome
