@@ -115,8 +115,8 @@ class BindSteps:
         if attempt.nomination is NominationState.UNDER_WAY:
             attempt.move(AttemptState.PREPARING, now)
             return
-        version = attempt.order.assignment.version
-        if attempt.nominated_version not in ("", version):
+        of = attempt.order.assignment
+        if attempt.nominated_version not in ("", of.version):
             reason = LookUpReason(NO_ORDER, "", FIRST_PAUSE, renews=True, before_pre_bind=True)
             self._wait_for_order(attempt, reason, now)
             return
@@ -125,12 +125,11 @@ class BindSteps:
             return
         attempt.point_began = self._clock()
         attempt.prepared_from = now
-        attempt.cycle.pod = _at_version(attempt.cycle.pod, version)
-        devices = attempt.order.assignment.devices
-        if devices is not None:
-            attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
+        attempt.cycle.pod = _at_version(attempt.cycle.pod, of.version)
+        if of.devices is not None:
+            attempt.cycle[DEVICES] = DevicesToBind(of.devices, self._date(now))
         steps = extension_points.pre_bind(
-            attempt.framework, attempt.cycle, attempt.order.node, self._clock, self._pre_bind_plugin_finished
+            attempt.framework, attempt.cycle, of.node, self._clock, self._pre_bind_plugin_finished
         )
         plugin, step = _next_step(steps, None)
         if isinstance(step, ApiCall | Pause) and self.nominate(attempt):
@@ -219,7 +218,7 @@ class BindSteps:
             self._run_bind(attempt, now)
 
     def _run_bind(self, attempt: Attempt, now: float) -> None:
-        plugin, answer = extension_points.bind(attempt.framework, attempt.cycle, attempt.order.node)
+        plugin, answer = extension_points.bind(attempt.framework, attempt.cycle, attempt.order.assignment.node)
         if isinstance(answer, ApiCall):
             self._call(attempt, AttemptState.BINDING, plugin, answer, now)
         elif answer.ok:

@@ -161,9 +161,10 @@ def pre_bind(
         began = clock()
         answer = _run_pre_bind(plugin, cycle, node)
         status = answer if isinstance(answer, Status) else (yield from _steps(plugin, answer))
-        if not status.skipped:
-            finished(plugin.name, status.code, clock() - began)
-        if not (status.ok or status.skipped):
+        if status.skipped:
+            continue
+        finished(plugin.name, status.code, clock() - began)
+        if not status.ok:
             yield plugin.name, status.by(plugin.name)
             return
 
