@@ -16,6 +16,7 @@ from services.watcher.partial_objects import FINISHED_PHASES
 from shared.bounded import BoundedDict
 from shared.messages.watch import AlikePods, PodOnNode
 from shared.model.assigned_parts import READ_CONDITIONS
+from shared.model.individual_labels import INDIVIDUAL_LABELS
 from shared.model.objects import DEFAULT_NAMESPACE, Container, ContainerStatus, PodSpec, PodStatus, Volume, decode_pod
 
 MAX_KINDS = 1 << 12
@@ -25,7 +26,10 @@ MAX_TEXT = 8 << 10
 
 _ABSENT = msgspec.Raw(b"")
 _NONE: list[Any] = []
-_READ_CONDITIONS = tuple(type_.encode() for type_ in READ_CONDITIONS)
+_ESCAPE = b"\\u"
+_READ_CONDITIONS = (_ESCAPE, *(type_.encode() for type_ in READ_CONDITIONS))
+"""One of these is in the text of each condition that is read."""
+_INDIVIDUAL = tuple(label.encode() for label in INDIVIDUAL_LABELS)
 
 
 class _Metadata(msgspec.Struct, omit_defaults=True, gc=False, rename="camel"):
@@ -75,11 +79,11 @@ _ENCODER = msgspec.json.Encoder()
 class AlikePodReader:
     def __init__(self) -> None:
         self._bodies: BoundedDict[bytes, msgspec.Raw] = BoundedDict(MAX_KINDS)
-        """By the texts of what pods share."""
+        """By the texts of what pods share; the last one used is the last."""
 
     def read(self, raw: msgspec.Raw) -> AlikePods | None:
         """This one pod; None if it is to be read in full, as it has something that others cannot share. Raises the
-        error in it.
+        error in what is read of it.
         """
         try:
             pod = _DECODER.decode(raw)
@@ -95,10 +99,10 @@ class AlikePodReader:
         body = self._bodies.get(key)
         if body is None:
             body = _shared_body(raw)
-            if body is None:
-                return None
-            if len(key) <= MAX_TEXT:
-                self._bodies[key] = body
+        if body is None:
+            return None
+        if len(key) <= MAX_TEXT:
+            self._bodies[key] = body
         return AlikePods(namespace, body, [own])
 
 
@@ -106,6 +110,8 @@ def _is_special(pod: Any) -> bool:
     status, volumes = pod.status, pod.spec.volumes
     if pod.metadata.deletion_timestamp is not None or status.phase in FINISHED_PHASES:
         return True
+    if status.resource_claim_statuses is not _ABSENT or any(map(bytes(pod.metadata.labels).__contains__, _INDIVIDUAL)):
+        return True  # it shares its text with no other pod
     if (conditions := bytes(status.conditions)) and any(map(conditions.__contains__, _READ_CONDITIONS)):
         return True
     return bool(volumes) and any(map(has_source, volumes))
@@ -131,11 +137,12 @@ def _shared_body(raw: msgspec.Raw) -> msgspec.Raw | None:
     """None if it is too large."""
     pod = decode_pod(raw)
     drop_unread(pod)
-    for part, fields in (
+    own: tuple[tuple[msgspec.Struct, dict[str, Any]], ...] = (
         (pod.metadata, {"name": "", "uid": "", "resource_version": ""}),
         (pod.spec, {"node_name": ""}),
-        (pod.status, {"phase": "", "nominated_node_name": "", "start_time": None}),
-    ):
+        (pod.status, {"phase": "", "nominated_node_name": "", "start_time": None, "conditions": []}),
+    )
+    for part, fields in own:
         for field, value in fields.items():
             force_setattr(part, field, value)
     try:

@@ -438,7 +438,7 @@ class Proposer:
             domains={key: domains_of(self.table, key, rungs.rows) for key in keys},
             strata=strata,
             cut=rungs.cut,
-            volumes=volumes,
+            volumes=[*volumes],
             choices=self._choices.of(evaluator, pod_class, rungs.rows, volumes, self._share),
             devices=evaluator.devices(pod_class, rungs.rows),
             fills=np.flatnonzero(rungs.fills).tolist() if lasts and rungs.fills is not None else [],

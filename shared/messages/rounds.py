@@ -112,7 +112,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     domains: dict[str, list[str | None]] = {}
     strata: tuple[str, ...] = ()
     cut: list[list[str | None]] = []
-    volumes: list[VolumeDecision] = []
+    volumes: list[VolumeDecision | None] = []
     devices: list[PlacedDevices | None] = []
     choices: list[list[list[str]]] = []
     fills: list[Count] = []

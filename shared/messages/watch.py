@@ -80,7 +80,8 @@ class AlikePods(msgspec.Struct, frozen=True, gc=False, tag="alike"):
     """Pods on nodes that were added or changed, and that differ in nothing that readers know but their PodOnNode.
 
     `body`: what they share, as a Pod in msgpack, without name, uid, node, version and start time; it has no volumes, no
-    problem, and is not being deleted. Only sent to readers that say that they read it (`alike`).
+    problem, and is not being deleted. Only sent to readers that say that they read it (`alike`). One that has not said
+    anything yet may hear it all the same: to a reader of the last release it is a gap, and it asks for a listing.
     """
 
     namespace: str

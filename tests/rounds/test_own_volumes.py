@@ -236,7 +236,7 @@ def test_each_pod_gets_the_volumes_of_its_class_for_its_own_claims() -> None:
     infos = [pod_info(pod(name).claim(name).build(), "c") for name in ("a", "b")]
     for info in infos:
         info.volumes = QueuedVolumes([info.name], b"content")
-    given = [VolumeDecision(bindings=[("0", "v1")])] * 2
+    given: list[VolumeDecision | None] = [VolumeDecision(bindings=[("0", "v1")])] * 2
     ladder = Ladder(["n", "m"], [5, 4], [0, 0], volumes=given, choices=[[["v1"]], [["v1", "v2"]]])
     decided = assign(infos, {"c": LadderMerge("c", [(ladder, 1)])}).decided
     assert [found.volumes for _, found in decided] == [

@@ -105,6 +105,9 @@ SPECIAL: dict[str, Callable[[dict[str, Any]], object]] = {
     "finished": lambda of: of["status"].update(phase="Failed"),
     "being deleted": lambda of: of["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
     "a victim": lambda of: of["status"].update(conditions=[{"type": "DisruptionTarget", "status": "True"}]),
+    "with an escaped condition": lambda of: of["status"].update(conditions=[{"type": "Pod\u00e9", "status": "True"}]),
+    "with an individual label": lambda of: of["metadata"].update(labels={"apps.kubernetes.io/pod-index": "1"}),
+    "with a claim from a template": lambda of: of["status"].update(resourceClaimStatuses=[{"name": "gpu"}]),
     "with a claim": lambda of: of["spec"].update(volumes=[{"persistentVolumeClaim": {"claimName": "c"}}]),
     "with null for a list": lambda of: of["spec"].update(volumes=None),
     "without a name": lambda of: of["metadata"].pop("name"),
@@ -134,6 +137,23 @@ def test_what_is_remembered_is_bounded() -> None:
         obj["metadata"]["labels"] = {"kind": str(number)}
         reader.read(raw(obj))
     assert len(reader._bodies) == MAX_KINDS
+
+
+def test_kinds_that_come_again_stay_known() -> None:
+    reader = AlikePodReader()
+    common = reader.read(raw(raw_pod("p", node="n")))
+    assert common is not None
+    for number in range(2 * MAX_KINDS):
+        obj = raw_pod("p", node="n")
+        obj["metadata"]["labels"] = {"kind": str(number)}
+        reader.read(raw(obj))
+        again = reader.read(raw(raw_pod("q", node="n")))
+        assert again is not None
+        assert again.body is common.body
+
+
+def test_what_is_shared_by_too_much_text_is_not_remembered() -> None:
+    reader = AlikePodReader()
     large = raw_pod("p", node="n")
     large["metadata"]["labels"] = {"large": "x" * MAX_TEXT}
     one, other = reader.read(raw(large)), reader.read(raw(large))
