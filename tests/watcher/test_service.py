@@ -1,6 +1,8 @@
 """The watcher, from a (simulated) API server to a follower on a real bus: no change lost, none doubled."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -52,8 +54,7 @@ async def delete(world: World, name: str) -> None:
 
 
 async def test_a_follower_learns_the_cluster_and_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world() as world:
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch) as world:
         world.server.store_raw("nodes", raw_node("n"))
         put(world, "a", "b", "c")
         await agree(world)
@@ -265,26 +266,27 @@ async def events_of(world: World) -> list[dict[str, Any]]:
     return found
 
 
-async def listed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, no second listing is asked for."""
+@asynccontextmanager
+async def listed_once(monkeypatch: pytest.MonkeyPatch, *pods: str) -> AsyncIterator[World]:
+    """A world with these pods. However slow the machine is, no second listing is asked for."""
     monkeypatch.setattr("services.watcher.service.FOLLOWERS_PATIENCE", 60.0)
     monkeypatch.setattr("shared.watch.FIRST_PATIENCE", 60.0)
-    await until(lambda: world.follower.reader.epoch)
-    assert not world.follower.reader.synced
-    world.follower.bus.post("watcher.seen", WatchSeen("another", *world.follower.reader.position))
-    await agree(world)
+    async with a_world() as world:
+        put(world, *pods)
+        await until(lambda: world.follower.reader.epoch)
+        assert not world.follower.reader.synced
+        world.follower.bus.post("watcher.seen", WatchSeen("another", *world.follower.reader.position))
+        await agree(world)
+        yield world
 
 
 async def test_the_first_listing_waits_for_followers(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world() as world:
-        put(world, "a")
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch, "a") as world:
         assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") == 1
 
 
 async def test_many_changes_arrive_in_order_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world() as world:
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch) as world:
         for round_ in range(20):
             put(world, *[raw_pod(f"p{i}", priority=round_) for i in range(25)])
             if round_ % 7 == 3:
@@ -298,8 +300,7 @@ async def test_many_changes_arrive_in_order_exactly_once(monkeypatch: pytest.Mon
 async def test_changes_that_follow_another_share_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.watcher.service.PAUSE_PER_RATE", 10.0)
     monkeypatch.setattr("services.watcher.service.LONGEST_PAUSE", 0.3)
-    async with a_world() as world:
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch) as world:
         client = await KubeClient.open(ApiSettings(server=world.server.url))
         other = await client.stream("/api/v1/pods?watch=1", PATIENCE)
         world.follower.largest = 0
@@ -316,8 +317,7 @@ async def test_changes_that_follow_another_share_a_message(monkeypatch: pytest.M
 async def test_after_much_has_changed_reading_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.watcher.service.PAUSE_PER_RATE", 1000.0)
     monkeypatch.setattr("services.watcher.service.LONGEST_PAUSE", 1000.0)
-    async with a_world() as world:
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch) as world:
         large = raw_pod("large")
         large["metadata"]["annotations"] = {"much": "x" * 70_000}
         put(world, large)
@@ -370,8 +370,7 @@ def waiting(world: World, created: int) -> int:
 
 async def test_an_old_state_from_the_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is bound, another one is created, and a cache from before serves the watch and the lists for a while."""
-    async with a_world() as world:
-        await listed_once(world, monkeypatch)
+    async with listed_once(monkeypatch) as world:
         world.server.store_raw("nodes", raw_node("n"))
         put(world, raw_pod("p"))
         await agree(world)
