@@ -47,7 +47,7 @@ class Outbox:
 
     async def room(self, patience: float) -> None:
         """Wait until there is room, at most `patience`."""
-        if self._connection.is_open and not self._client.accepts(CROWDED):
+        if self._connection.connected and not self._client.accepts(CROWDED):
             await self._client.flushed(patience)
 
     def clear(self) -> None:

@@ -106,7 +106,8 @@ class _Client(Redis):
         kept, self._kept = self._kept, None
         connection: Connection = kept or await self.connection_pool.get_connection()  # type: ignore[no-untyped-call]
         try:
-            if not connection.is_connected or await connection.can_read():  # it was closed meanwhile
+            sound = connection.is_connected and _leads_to_master(connection, self.connection_pool)
+            if not sound or await connection.can_read():  # it was closed meanwhile
                 await connection.disconnect()
                 await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_command(*args)
@@ -125,6 +126,11 @@ class _Client(Redis):
         if kept is not None:
             await self.connection_pool.release(kept)
         await super().aclose(close_connection_pool)
+
+
+def _leads_to_master(connection: Connection, pool: ConnectionPool) -> bool:
+    """Whether the sentinels, if any, name no other master since: a connection in use hears nothing of that."""
+    return not isinstance(pool, SentinelConnectionPool) or pool.master_address == (connection.host, connection.port)
 
 
 def clients_for(address: Address) -> tuple[Redis, Sentinels | None]:

@@ -136,6 +136,15 @@ async def test_a_server_that_dies_and_returns_is_used_again(caplog: pytest.LogCa
     assert [" is back" in line for line in said] == [False, True, False, True]
 
 
+async def test_without_a_connection_publishing_does_not_wait_for_room() -> None:
+    async with nats_server() as server, a_bus(server) as bus:
+        await server.kill()
+        await until(lambda: not bus.connected)
+        publishing = asyncio.create_task(bus.publish("snapshot.deltas", Heartbeat(1, 2)))
+        await asyncio.sleep(0)
+        assert publishing.done()
+
+
 async def test_a_lost_connection_fails_pending_requests_and_later_ones_wait() -> None:
     async with nats_server() as server, a_bus(server) as bus:
         asked = asyncio.Event()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import CommitFault, Effect, NodeSeen, WorkerFault
-from services.snapshot.state.pending_pods import MAX_UNUSED, PendingPods
+from services.snapshot.state.pending_pods import MAX_UNUSED, MAX_UNUSED_BYTES, PendingPods
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
@@ -17,7 +17,7 @@ from shared.model.objects import ContainerStatus, Pod, ResourceRequirements, Vol
 from shared.model.pod import AwsElasticBlockStore, EphemeralSource
 from shared.model.quantity import parse_quantity
 from shared.model.resources import filter_requests
-from testing.builders import node, pod
+from testing.builders import expr, node, pod
 from tests.rounds.support import reassigned, refusals, reply
 
 PROFILE = "default-scheduler"
@@ -176,6 +176,17 @@ def test_of_the_kinds_that_no_pod_has_the_last_ones_are_kept() -> None:
         pending.validate()
     assert (len(pending), pending.shapes) == (1, MAX_UNUSED + 1)
     assert pending.requests(waiting.uid) is not None
+
+
+def test_kinds_that_no_pod_has_take_a_bounded_number_of_bytes() -> None:
+    pending = PendingPods()
+    for number in range(MAX_UNUSED):
+        names = [f"{number}-{'x' * 200}-{each}" for each in range(100)]
+        change = shown(pod("p").require_node(expr("metadata.name", "In", *names)).build())
+        pending.upsert(change)
+        pending.remove(change.uid)
+        pending.validate()
+    assert MAX_UNUSED_BYTES // 30_000 < pending.shapes < MAX_UNUSED_BYTES // 20_000
 
 
 def with_volume(name: str, volume: Volume) -> Pod:

@@ -76,6 +76,24 @@ async def as_soon_as_it_answers(do: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.05)
 
 
+async def test_calls_go_where_transactions_go_once_the_sentinels_name_another_master() -> None:
+    """Also while the old one is alive, and the connection to it sound."""
+    async with (
+        configured_redis() as old,
+        configured_redis() as new,
+        sentinel(old.port) as watching,
+        linked_to(watching.url) as sentinels,
+        linked_to(f"redis+sentinel://127.0.0.1:{watching.port}/main") as link,
+    ):
+        assert await says(link, "CONFIG", "GET", "port", text=str(old.port))
+        await sentinels.call("SENTINEL", "REMOVE", "main")
+        await sentinels.call("SENTINEL", "MONITOR", "main", "127.0.0.1", new.port, 1)
+        async with link.client.pipeline(transaction=True) as transaction:
+            transaction.execute_command("CONFIG", "GET", "port")
+            assert str(new.port) in repr(await transaction.execute())
+        assert await says(link, "CONFIG", "GET", "port", text=str(new.port))
+
+
 async def test_failover_to_an_up_to_date_replica() -> None:
     """What was written is there, what was under way is written, and the term is the same."""
     async with watched() as them, linked_to(them.url) as link:

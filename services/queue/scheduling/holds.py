@@ -38,6 +38,8 @@ class Holds:
             self._first_events.pop(group.ref, None)
         del self.since[uid]
         self._deadlines.pop(uid, None)
+        if not self.since:
+            self._heap.clear()
 
     def update(self, group: GroupInfo) -> None:
         """The group's time-out may have changed."""
@@ -82,5 +84,7 @@ class Holds:
         """`held`: all held members, and the groups that they are of."""
         if not self._first_events.keys() <= groups:
             raise InvariantBroken(f"groups get an Event about held members, and have none: {self._first_events}")
+        if self._heap and not held:
+            raise InvariantBroken(f"no member is held, and deadlines are left: {self._heap}")
         if held != set(self.since) or not self._deadlines.keys() <= held:
             raise InvariantBroken(f"held: {sorted(held)}, since: {self.since}, deadlines: {self._deadlines}")

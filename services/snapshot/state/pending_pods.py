@@ -30,6 +30,8 @@ MAX_GONE = 1 << 14
 NOTHING = msgspec.Raw(b"")
 MAX_UNUSED = 1 << 8
 """Shapes that are kept although no pod has them: where pods come one by one, the next one has one of them."""
+MAX_UNUSED_BYTES = 1 << 20
+"""Of their parts, all together."""
 OTHER_REQUESTS = "it requests something else"
 
 
@@ -94,6 +96,7 @@ class PendingPods:
         self._shapes: dict[bytes, _Shape] = {}
         self._unused: OrderedDict[bytes, None] = OrderedDict()
         """The parts of shapes that no pod has, the one that was left first first."""
+        self._unused_bytes = 0
         self._claims: dict[str, list[ClaimName]] = {}
         """Of pods that have any."""
         self._differences: dict[tuple[int, int], str] = {}
@@ -126,6 +129,7 @@ class PendingPods:
         if shape is not before:
             if not shape.pods:
                 del self._unused[shape.parts]
+                self._unused_bytes -= len(shape.parts)
             shape.pods += 1
             self._pods[change.uid] = shape
             if before is not None:
@@ -185,6 +189,8 @@ class PendingPods:
         counted |= dict.fromkeys(self._unused, 0)
         if counted != {parts: shape.pods for parts, shape in self._shapes.items()} or len(self._unused) > MAX_UNUSED:
             raise InvariantBroken("the pods of each shape are miscounted")
+        if self._unused_bytes != sum(map(len, self._unused)):
+            raise InvariantBroken("the bytes of shapes that no pod has are miscounted")
 
     def _shape_of(self, change: PodChange, body: _Body) -> _Shape:
         status, spec = body.status, body.spec
@@ -216,8 +222,11 @@ class PendingPods:
 
     def _keep_unused(self, shape: _Shape) -> None:
         self._unused[shape.parts] = None
-        if len(self._unused) > MAX_UNUSED:
-            del self._shapes[self._unused.popitem(last=False)[0]]
+        self._unused_bytes += len(shape.parts)
+        while len(self._unused) > MAX_UNUSED or (self._unused_bytes > MAX_UNUSED_BYTES and len(self._unused) > 1):
+            parts, _ = self._unused.popitem(last=False)
+            self._unused_bytes -= len(parts)
+            del self._shapes[parts]
 
 
 def _claims_of(change: PodChange, body: _Body) -> list[ClaimName]:
