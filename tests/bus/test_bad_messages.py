@@ -24,6 +24,11 @@ GOOD = encode(Heartbeat(1, 1))
 VERSION = {"Flotilla-Version": "1"}
 
 
+@pytest.fixture(autouse=True)
+def news_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOG.name)
+
+
 async def send_raw(server: NatsServer, subject: str, body: bytes, headers: dict[str, str] | None) -> None:
     client = await nats.connect(server.url)
     await client.publish(f"{PREFIX}.{subject}", body, headers=headers)
@@ -251,7 +256,3 @@ async def test_a_flood_of_messages_yields_to_other_tasks() -> None:
         await until(lambda: len(done) == 100)
         task.cancel()
     assert len(set(done)) > 10
-
-
-def setup_module() -> None:
-    LOG.setLevel(logging.INFO)
