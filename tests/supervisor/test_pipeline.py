@@ -11,7 +11,7 @@ import aiohttp
 import psutil
 import pytest
 
-from shared.config.settings import Settings
+from shared.config.settings import ApiSettings, Settings
 from shared.errors import ClusterError, UserError
 from shared.runtime.context import Health
 from tests.supervisor.waiting import alive, until, until_awaited
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 ALL = ["binder-0", "cycle", "nats-server", "queue", "redis-server", "simulator", "snapshot", "watcher", "worker-0"]
 ONE_OF_EACH = PipelineOptions(workers=1)
+NO_API_SERVER = ApiSettings(server="http://127.0.0.1:1")
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +110,7 @@ async def test_a_bad_configuration_ends_the_pipeline(
 
 async def test_services_that_are_not_ready_in_time_are_named(folder: Path, before: set[psutil.Process]) -> None:
     with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: [a-z0-9, -]+: .+"):
-        async with Pipeline.running(PipelineOptions(start_patience=0.01)):
+        async with Pipeline.running(PipelineOptions(start_patience=0.01, api=NO_API_SERVER)):
             pass
     assert left_in(folder, before) == []
 

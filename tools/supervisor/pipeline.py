@@ -304,8 +304,8 @@ class Pipeline:
                 if waiting and (waiting != told[0] or loop.time() > told[1] + WARN_AGAIN):
                     told = waiting, loop.time()
                     self.tell(f"waiting for {waiting}", "warning")
-            if loop.time() > deadline:
-                reasons = "; ".join(f"{names}: {reason}" for names, reason in by_reason(await self.unready()))
+            if loop.time() > deadline and (unready := await self.unready()):
+                reasons = "; ".join(f"{names}: {reason}" for names, reason in by_reason(unready))
                 raise ClusterError(f"not ready after {self.options.start_patience:g} s: {reasons}")
             await asyncio.sleep(max(MIN_POLL, min(MAX_POLL, POLL_SHARE * (loop.time() - began))))
 
