@@ -15,8 +15,8 @@ from shared.messages.watch import (
 from shared.watch import WatchReader
 
 REPORT_BYTES = 1 << 20
-"""Of changes told one by one, between two reports: an eighth of what the watcher sends ahead. Heartbeats are answered
-as well.
+"""Between two reports, with groups counted as separate pods: an eighth of what the watcher sends ahead. Heartbeats are
+answered as well.
 """
 CHANGE_BYTES = 200
 """Approximate size of a change without its body."""
@@ -24,8 +24,8 @@ POD_BYTES = 100
 """Approximate size of one of pods that are alike."""
 
 
-def size_told_singly(message: Watched) -> int:
-    """Approximate bytes of the message if each of its pods were told by itself, as each is work for a follower."""
+def ungrouped_size(message: Watched) -> int:
+    """Approximate bytes of the message if each pod were sent separately: a follower has as much work for each."""
     saved = sum((len(c.pods) - 1) * len(c.body) for c in message.changes if isinstance(c, AlikePods))
     return size_of_all(message.changes) + saved
 
@@ -57,7 +57,7 @@ class Progress:
         epoch, seq = reader.position
         is_first = epoch != self._epoch
         if isinstance(message, Watched):
-            self._unreported += size_told_singly(message)
+            self._unreported += ungrouped_size(message)
             if not is_first and self._unreported < REPORT_BYTES:
                 return None
         self._epoch, self._unreported = epoch, 0

@@ -88,7 +88,7 @@ class WatcherCore:
         self._schedulers = schedulers
         self._seq = 0
         self._alike = AlikePodReader()
-        self._tells_alike = False
+        self._publishes_alike = False
         """Whether pods are published as AlikePods."""
         self._updates: dict[str, _Unread] = {}
         """Of placed pods by uid, not published yet."""
@@ -116,7 +116,7 @@ class WatcherCore:
                     self._kinds[kind].versions.claim(shown[kind])
                 return []
             case FollowersRead(alike=alike):
-                self._tells_alike = alike
+                self._publishes_alike = alike
                 return []
             case RelistRequested(kinds=kinds):
                 return self._on_asked(kinds or frozenset(RESOURCES), now)
@@ -280,7 +280,7 @@ class WatcherCore:
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
-            change = self._decode(kind, raw, at, alike=self._tells_alike)
+            change = self._decode(kind, raw, at, alike=self._publishes_alike)
         except Exception as cause:  # one bad object must not hide the others that came with it
             return self._refuse(kind, raw, cause, at, effects)
         if isinstance(change, PodChange | NodeChange) and change.problem:

@@ -69,7 +69,7 @@ from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
-from shared.watch_progress import size_of_all, size_told_singly
+from shared.watch_progress import size_of_all, ungrouped_size
 
 PAUSE_PER_RATE = 0.000045
 """Seconds until a kind is read again, for each change in a second: 20 ms at 150 pods/s that change three times each."""
@@ -391,7 +391,7 @@ class Shell:
 
     def _sent(self, message: Watched | WatchBeat) -> None:
         if isinstance(message, Watched):
-            self._flow.sent(message.seq, size_told_singly(message))
+            self._flow.sent(message.seq, ungrouped_size(message))
 
     async def _wait_for_followers(self) -> None:
         """Stop reading from the API server while followers are behind."""

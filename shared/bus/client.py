@@ -104,7 +104,7 @@ class NatsClient(Client):
         writer.writelines(pending)
 
     def accepts(self, most: int) -> bool:
-        """Whether it is connected, and at most so many bytes are pending."""
+        """Whether it is connected and has at most `most` pending bytes."""
         return self._status == Client.CONNECTED and self._pending_data_size <= most
 
     def message(self, subject: str, reply_to: str, headers: bytes, body: bytes) -> Msg:

@@ -48,7 +48,7 @@ def test_pods_that_come_together_are_kept_as_if_each_came_alone() -> None:
         assert before is None, f"seed {seed}"
         assert (now, now.pod()) == ((alone := kept(AssignedPods(), each)), alone.pod()), f"seed {seed}"
         assert [*together.update_alike(found)] == [], "unchanged"
-        assert together.update(change_of(each)) is None, "unchanged, however it is told"
+        assert together.update(change_of(each)) is None, "unchanged, grouped or separate"
         together.delete(each.uid)
     assert len(shared) > len(pods) / 2
 

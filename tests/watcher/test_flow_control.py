@@ -7,7 +7,7 @@ from shared.messages.codec import encode
 from shared.messages.watch import AlikePods, PodChange, PodOnNode, WatchBeat, Watched, WatchSeen
 from shared.model.objects import encode_msgpack
 from shared.watch import WatchReader
-from shared.watch_progress import REPORT_BYTES, Progress, size_of_all, size_told_singly
+from shared.watch_progress import REPORT_BYTES, Progress, size_of_all, ungrouped_size
 
 EPOCH = 7
 HALF = MAX_UNSEEN_BYTES // 2 + 1
@@ -88,12 +88,12 @@ def test_alike_pods_are_sent_once_all_followers_read_them() -> None:
     assert flow.all_read_alike
 
 
-def test_pods_that_are_alike_count_as_if_each_were_told_by_itself() -> None:
+def test_pods_of_a_group_count_as_if_each_were_sent_separately() -> None:
     """A follower has as much to do for each; only in a message they take less."""
     pods = [PodOnNode(f"{number:036}", f"web-{number:012}", f"node-{number:06}") for number in range(200)]
     body = msgspec.Raw(encode_msgpack("x" * 600))
     together = Watched(EPOCH, 1, [AlikePods("default", body, pods)])
     singly = Watched(EPOCH, 1, [PodChange(each.uid, "default", each.name, node=each.node, body=body) for each in pods])
     assert 0.7 < size_of_all(together.changes) / len(encode(together)) < 1.5
-    assert 0.7 < size_told_singly(together) / size_told_singly(singly) < 1.5
-    assert size_told_singly(singly) == size_of_all(singly.changes)
+    assert 0.7 < ungrouped_size(together) / ungrouped_size(singly) < 1.5
+    assert ungrouped_size(singly) == size_of_all(singly.changes)

@@ -66,9 +66,7 @@ class Holds:
         return uid in self._deadlines
 
     def next_first_event(self) -> float | None:
-        for at in self._first_events.values():
-            return at
-        return None
+        return next(iter(self._first_events.values()), None)
 
     def next_deadline(self) -> float | None:
         heap = self._heap

@@ -111,9 +111,7 @@ class PendingPreemptions:
         return None if deadline is None or deadline > now else self._pending.popitem(last=False)[0]
 
     def next_deadline(self) -> float | None:
-        for _, deadline in self._pending.values():
-            return deadline
-        return None
+        return next((deadline for _, deadline in self._pending.values()), None)
 
     def validate(self, known: Container[str]) -> None:
         if unknown := [uid for uid in self._pending if uid not in known]:
